@@ -136,8 +136,20 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 def pytest_collection_finish(session: pytest.Session) -> None:
     campaign.weigh(session.config, session.items)
-    # Thousands of tests and their modules stay until the end. To look at all of them each time takes the garbage
-    # collector seconds.
+    _freeze()
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> None:
+    if nextitem is not None and nextitem.path != item.path:
+        _freeze()
+
+
+def _freeze() -> None:
+    """Hide what is there from the garbage collector, which else looks at all of it each time, for seconds in the end.
+
+    Thousands of tests, their modules, and what these remember stay until the end of the run.
+    """
     gc.collect()
     gc.freeze()
 

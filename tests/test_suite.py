@@ -72,14 +72,14 @@ def test_test_is_counted_once_with_the_seconds_of_its_fixtures() -> None:
 
 
 def test_database_is_reused_as_it_was_under_another_name(
-    postgres_server: PostgresServer, catalog_templates: CatalogTemplates
+    postgres_server: PostgresServer, catalog_templates: CatalogTemplates, tmp_path: Path
 ) -> None:
     templates, server = catalog_templates, postgres_server
     used = templates.take_database(server)
     uri = server.catalog_uri(used, templates.SCHEMA)
     new = dump(uri)
-    with deltars.connect(uri, warehouse="/nowhere") as catalog:
-        catalog.register_table("t", "/nowhere/t")
+    with deltars.connect(uri, warehouse=str(tmp_path)) as catalog:
+        catalog.register_table("t", str(tmp_path / "t"))
         left_open = server.connect(used)
         templates.give_back(used)
         again = templates.take_database(server)

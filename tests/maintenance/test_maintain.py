@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 import urllib.request
 from collections.abc import Callable
 from pathlib import Path
@@ -333,8 +334,10 @@ def test_the_service_maintains_until_sigterm(catalog: deltars.Catalog, catalog_u
             assert process.stderr.readline().startswith("maintaining the tables of ")
             line = json.loads(_line_with(process.stderr, "deltars.maintenance"))
             assert (line["table"], line["stage"], line["outcome"], line["level"]) == ("t", "optimize", "done", "INFO")
-            text = urllib.request.urlopen(metrics, timeout=10).read().decode()
-            assert 'verb="optimize"} 12.0' in text
+            # The metrics hear of the step after the log.
+            deadline = time.monotonic() + 10
+            while 'verb="optimize"} 12.0' not in urllib.request.urlopen(metrics, timeout=10).read().decode():
+                assert time.monotonic() < deadline
             # What happens later is seen in a later round.
             for number in range(20, 32):
                 table.write(_rows(number))
