@@ -26,6 +26,7 @@ from deltars.store.commit.writer import LogWriter
 from deltars.transaction import settle
 from deltars.transaction.read_log import ReadLog
 from deltars.transaction.view import View
+from tests.support.built_anew import built_anew
 from tests.support.racers import unpublished
 
 _with_for_update: Callable[..., Any] = Select.with_for_update
@@ -52,7 +53,7 @@ def pauses() -> Iterator[None]:
 @contextmanager
 def no_lock() -> Iterator[None]:
     """Tables are looked at, but not locked."""
-    with pauses(), mock.patch.object(Select, "with_for_update", lambda statement, **_: statement):
+    with built_anew(), pauses(), mock.patch.object(Select, "with_for_update", lambda statement, **_: statement):
         yield
 
 
@@ -74,7 +75,7 @@ def no_read_lock() -> Iterator[None]:
     def lock(statement: Select[Any], *, read: bool = False, **options: Any) -> Any:
         return statement if read else _with_for_update(statement, **options)
 
-    with pauses(), mock.patch.object(Select, "with_for_update", lock):
+    with built_anew(), pauses(), mock.patch.object(Select, "with_for_update", lock):
         yield
 
 

@@ -32,13 +32,8 @@ print(deltars.read("t").coalesce(1).mapInArrow(which, "python string").first().p
 """
 
 
-@pytest.mark.parametrize(
-    "chosen",
-    [
-        pytest.param(False, id="nothing chosen"),
-        pytest.param(True, id="chosen by the user", marks=pytest.mark.soak(only=True)),
-    ],
-)
+@pytest.mark.soak(only=True)  # each case starts a Java of its own
+@pytest.mark.parametrize("chosen", [False, True], ids=["nothing chosen", "chosen by the user"])
 def test_tasks_of_a_local_session_use_the_python_of_the_program(tmp_path: Path, chosen: bool) -> None:
     other = tmp_path / "bin" / "python3"
     other.parent.mkdir()

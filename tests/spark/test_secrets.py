@@ -12,6 +12,7 @@ from types import MappingProxyType
 from typing import Any
 
 import pytest
+from pyspark.sql import SparkSession
 
 from deltars.uri import CatalogUri, parse_catalog_uri
 from tests.spark.watched import pages, settings, work
@@ -56,9 +57,17 @@ def events(place: Path) -> str:
     return "\n".join(path.read_text() for path in (place / "events").rglob("*") if path.is_file())
 
 
+def test_credentials_are_not_seen_in_plans(spark: SparkSession, asked: dict[str, Any], canaries: Canaries) -> None:
+    seen = "\n".join(work(spark, asked))
+    assert "MapInArrow" in seen
+    assert "deltasql" in seen
+    canaries.saw("plans", seen)
+    assert canaries.found() == []
+
+
 @pytest.mark.spark
-@pytest.mark.xdist_group("spark")
-def test_credentials_are_not_seen_in_plans_logs_events_and_pages(
+@pytest.mark.soak(only=True)
+def test_credentials_are_not_seen_in_logs_events_and_pages(
     asked: dict[str, Any], canaries: Canaries, tmp_path: Path
 ) -> None:
     (tmp_path / "asked.json").write_text(json.dumps(asked))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 import sqlite3
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from pathlib import Path
@@ -17,9 +17,11 @@ from sqlalchemy import func, select
 import deltars
 from deltars.log.snapshot import Snapshot
 from deltars.remembered import Remembered
+from deltars.store.backends import base
 from deltars.store.backends.postgresql import pipeline
 from deltars.uri import parse_catalog_uri
 from tests.store.conftest import OpenLog
+from tests.support.built_anew import built_anew
 from tests.support.log import Log, added, metadata
 
 DDL = "id BIGINT, part STRING, x INT"
@@ -43,7 +45,12 @@ def _files(count: int, begin: int = 0) -> list[deltars.AddFile]:
 
 
 @pytest.fixture
-def log(open_log: OpenLog) -> Log:
+def log(open_log: OpenLog) -> Iterator[Log]:
+    with built_anew():
+        yield _filled(open_log)
+
+
+def _filled(open_log: OpenLog) -> Log:
     log = open_log().create(DDL, partition_columns=["part"])
     log.commit(_files(30))
     return log
@@ -57,8 +64,8 @@ def _paths(snapshot: Snapshot, where: str) -> set[str]:
     return set(snapshot.select_files(where=where)["path"].to_pylist())
 
 
-def _kept(log: Log) -> int:
-    return len(log.catalog._session.database.backend._kept)
+def _kept() -> int:
+    return len(base._kept)
 
 
 def test_one_statement_serves_all_values_of_a_shape(log: Log) -> None:
@@ -73,38 +80,38 @@ def test_one_statement_serves_all_values_of_a_shape(log: Log) -> None:
     }
     for where, expected in shapes.items():
         assert _paths(snapshot, where.format(1)) == expected(1), where
-        known = _kept(log)
+        known = _kept()
         for n in (2, 0, 7, 1, 9):
             assert _paths(snapshot, where.format(n)) == expected(n), (where, n)
-        assert _kept(log) == known, where
+        assert _kept() == known, where
 
 
 def test_values_are_never_part_of_a_kept_statement(log: Log) -> None:
     snapshot = _snapshot(log)
     assert _paths(snapshot, "part = '\\'; DROP TABLE x'") == set()
     assert _paths(snapshot, "part = '1'") == {f"{i}" for i in range(1, 30, 3)}
-    texts = [statement.text for statement in log.catalog._session.database.backend._kept.values()]
+    texts = [statement.text for statement in base._kept.values()]
     assert texts
     assert not any("DROP" in text for text in texts)
 
 
 def test_statements_of_many_shapes_are_not_kept_for_ever(log: Log, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(log.catalog._session.database.backend, "_kept", Remembered(5))
+    monkeypatch.setattr(base, "_kept", Remembered(5))
     snapshot = _snapshot(log)
     for count in range(1, 20):
         listed = ", ".join(f"'{number}'" for number in range(1, count + 1))
         expected = {f"{i}" for i in range(30) if 1 <= i % 3 <= count}
         assert _paths(snapshot, f"part IN ({listed})") == expected
-        assert _kept(log) <= 5
+        assert _kept() <= 5
 
 
 def test_long_list_is_asked_for_and_not_kept(log: Log) -> None:
     snapshot = _snapshot(log)
-    known = _kept(log)
+    known = _kept()
     for count in (100, 101, 900):
         listed = ", ".join(f"'{number}'" for number in range(2, count))
         assert _paths(snapshot, f"part IN ({listed})") == {f"{i}" for i in range(2, 30, 3)}
-    assert _kept(log) == known
+    assert _kept() == known
 
 
 @pytest.mark.parametrize("levels", [20, 40])

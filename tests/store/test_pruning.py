@@ -454,8 +454,8 @@ def test_files_are_found_by_partition_whether_or_not_partitions_are_many(
         "n IN (1, 7) AND id > 3": {"0", "2", "3"}, "region = 'nowhere'": set(), "id > 3": set("012345"),
     }  # fmt: skip
     for most in (10_000, len(PLACES), len(PLACES) - 1, 1, 0):
-        log.catalog._session.database.backend._kept.clear()
         monkeypatch.setattr("deltars.store.file_search.MAX_PARTITIONS", most)
+        monkeypatch.setattr("deltars.store.backends.base._kept", {})
         for where, places in expected.items():
             for seen, gone in ((snapshot, 1), (old, 0)):
                 paths = seen.select_files(where=where)["path"].to_pylist()

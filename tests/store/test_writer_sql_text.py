@@ -63,9 +63,6 @@ JUSTIFIED = {
         "grant": "composed by psycopg.sql, which quotes every name; only escaped for the driver here",
         "_on": "a right, all of them constants of the same module",
     },
-    "store/mirror/checkpoint_state.py": {
-        "CheckpointRows._files": "a number, constant of the same module",
-    },
     "transaction/duckdb_query.py": {
         "DuckDBQuery.rows": "a query of the user's over rows in memory; column names are quoted",
     },

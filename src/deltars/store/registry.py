@@ -13,10 +13,22 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from enum import Enum
-from functools import cached_property
+from typing import Any
 from uuid import UUID, uuid4
 
-from sqlalchemy import ColumnElement, Connection, Insert, Text, bindparam, func, insert, literal_column, select, update
+from sqlalchemy import (
+    ColumnElement,
+    Connection,
+    Insert,
+    Select,
+    Text,
+    bindparam,
+    func,
+    insert,
+    literal_column,
+    select,
+    update,
+)
 
 from deltars import store
 from deltars.config import Isolation, check_isolation
@@ -138,17 +150,21 @@ class Registry:
         """Return the location of a table, live or dropped. It is remembered: the location of an id never changes."""
         known = self._locations.get(table_id)
         if known is None:
-            rows = self._database.look_up(self._location, {"table_id": str(table_id)})
+            rows = self._database.look_up(self._location(), {"table_id": str(table_id)})
             if not rows:
                 raise TableNotFound("no such table in this catalog", table_id=table_id)
             [(known,)] = rows
             self._locations[table_id] = known
         return known
 
-    @cached_property
     def _location(self) -> Prepared:
-        wanted = self._database.backend.id_of(bindparam("table_id", type_=Text()))
-        return self._database.backend.prepare(select(dl_tables.c.location).where(dl_tables.c.table_id == wanted))
+        backend = self._database.backend
+
+        def build() -> Select[Any]:
+            wanted = backend.id_of(bindparam("table_id", type_=Text()))
+            return select(dl_tables.c.location).where(dl_tables.c.table_id == wanted)
+
+        return backend.prepared_once("location", build)
 
     def names(self, table_ids: Collection[UUID]) -> dict[UUID, str]:
         """Return the names of tables, live or dropped, by id."""
@@ -206,7 +222,7 @@ class Registry:
         known = self.find(table)
         if known is None:
             raise self.missing(table)
-        lock = (self._lock, {"table_0": str(known.table_id)})
+        lock = (self._lock(), {"table_0": str(known.table_id)})
         with self._database.write(self._timeout_s, Opening([lock])) as connection:
             self._database.backend.lock_registry(connection)
             record = _find_table(connection, table)
@@ -214,9 +230,9 @@ class Registry:
                 raise TableNotFound(f"another process dropped or renamed {str(table)!r} just now", table=str(table))
             yield connection, record
 
-    @cached_property
     def _lock(self) -> Prepared:
-        return self._database.backend.prepare(store.lock_tables(self._database.backend, 1))
+        backend = self._database.backend
+        return backend.prepared_once("lock", lambda: store.lock_tables(backend, 1))
 
     def warehouse(self) -> str | None:
         with self._database.read() as connection:

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from functools import cache, cached_property
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, ClassVar, TextIO, TypeAlias
+from typing import TYPE_CHECKING, Any, ClassVar, TextIO, TypeAlias, TypeVar
 
 import msgspec
 from sqlalchemy import (
@@ -63,9 +63,16 @@ if TYPE_CHECKING:
 Query: TypeAlias = Select[Any] | CompoundSelect[Any]
 Rows: TypeAlias = list[tuple[Any, ...]]
 
-MAX_KEPT = 200
+T = TypeVar("T")
+
+MAX_KEPT = 500
 """How many statements `Backend.prepared_once` keeps."""
 
+MAX_SHARED = 100
+"""How many objects `Backend.shared` keeps."""
+
+_kept = Remembered[Hashable, Prepared](MAX_KEPT)
+_shared = Remembered[Hashable, Any](MAX_SHARED)
 _encode = msgspec.json.Encoder().encode
 
 
@@ -128,7 +135,6 @@ class Backend(ABC):
 
     def __init__(self, uri: CatalogUri) -> None:
         self.uri = uri
-        self._kept = Remembered[Hashable, Prepared](MAX_KEPT)
 
     @property
     def schema(self) -> str | None:
@@ -260,11 +266,26 @@ class Backend(ABC):
         return Prepared(statement, self.statement_dialect(), self.schema)
 
     def prepared_once(self, key: Hashable, build: Callable[[], Executable]) -> Prepared:
-        """Return the statement that was prepared under this key, or prepare it. The key says all that it depends on."""
-        found = self._kept.get(key)
+        """Return the statement that was prepared under this key, or prepare it.
+
+        The key says all that it depends on, but for the kind of database and the schema.
+        """
+        whole = type(self), self.schema, key
+        found = _kept.get(whole)
         if found is None:
-            found = self.prepare(build())
-            self._kept[key] = found
+            found = _kept[whole] = self.prepare(build())
+        return found
+
+    def shared(self, statements: Callable[[Backend], T]) -> T:
+        """Return an object that holds statements: one for all catalogs with this kind of database and this schema.
+
+        A program that opens many catalogs builds their statements once, which takes longer than to run them.
+        """
+        key = type(self), self.schema, statements
+        found: T | None = _shared.get(key)
+        if found is None:
+            # Without the rest of the URI: a statement does not depend on it, and a password is not to be kept.
+            found = _shared[key] = statements(type(self)(CatalogUri(self.uri.backend, "", self.schema)))
         return found
 
     @abstractmethod

@@ -40,7 +40,7 @@ from sqlalchemy import table as sa_table
 from deltars.errors import ConfigError, DatabaseError, DeltarsError, TimeoutError
 from deltars.store.backends.base import Backend, Opening, Query, first_line, read_too_long
 from deltars.store.backends.pool import WatchedPool
-from deltars.store.backends.prepared import Given, Prepared
+from deltars.store.backends.prepared import Given, Prepared, compiled_statements
 from deltars.store.types import Id
 from deltars.uri import CatalogUri
 
@@ -80,6 +80,7 @@ class DuckDB(Backend):
             poolclass=WatchedPool,
             pool_size=pool_size,
             pool_timeout=pool_timeout_s,
+            execution_options={"compiled_cache": compiled_statements},
         )
 
     @contextmanager

@@ -7,8 +7,8 @@
 A statement of ours has named parameters, whose values are given at each run. A query that is built with its values is
 prepared anew at each use, which costs no compilation.
 
-SQLAlchemy caches what goes through its cursors. Statements sent directly to the driver, to COPY or to Arrow took longer
-to compile than the database took to run them.
+SQLAlchemy caches what goes through its cursors, for each engine; `compiled_statements` is one cache for all engines.
+Statements sent directly to the driver, to COPY or to Arrow took longer to compile than the database took to run them.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from sqlalchemy.sql.compiler import SQLCompiler
 from deltars.remembered import Remembered
 
 MAX_FORMS = 500
+MAX_COMPILED = 1_000
 
 Given: TypeAlias = Mapping[str, Any] | list[Any]
 """Values of a statement's parameters: by name, or all of them in their order."""
@@ -87,6 +88,27 @@ def _compile(statement: Executable, dialect: Dialect, *, has_schema: bool) -> SQ
 def _quoted(dialect: Dialect, schema: str) -> str:
     return dialect.identifier_preparer.quote_schema(schema)
 
+
+class _Compiled(Remembered[tuple[Any, ...], Any]):
+    """Cache of statements that SQLAlchemy compiles, as its execution option `compiled_cache`.
+
+    Its keys begin with the dialect, of which each engine has its own; what a dialect compiles depends on its kind.
+    """
+
+    def get(self, key: tuple[Any, ...], default: Any = None) -> Any:
+        return super().get(_of_kind(key), default)
+
+    def __setitem__(self, key: tuple[Any, ...], compiled: Any) -> None:
+        super().__setitem__(_of_kind(key), compiled)
+
+
+def _of_kind(key: tuple[Any, ...]) -> tuple[Any, ...]:
+    dialect, *rest = key
+    return type(dialect), dialect.paramstyle, getattr(dialect, "server_version_info", None), *rest
+
+
+compiled_statements = _Compiled(MAX_COMPILED)
+"""Statements that SQLAlchemy compiled in this process, for the engines of all catalogs."""
 
 _SCHEMA = "the schema of the catalog"
 """Stands for the schema in a form. No other name has a blank, and values are never part of the text."""

@@ -53,7 +53,7 @@ from deltars.store.backends.pool import (
     info_of,
     pool_of,
 )
-from deltars.store.backends.prepared import Given, Prepared
+from deltars.store.backends.prepared import Given, Prepared, compiled_statements
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -101,6 +101,7 @@ class SQLite(Backend):
             poolclass=WatchedPool,
             pool_size=pool_size,
             pool_timeout=pool_timeout_s,
+            execution_options={"compiled_cache": compiled_statements},
         )
 
         @event.listens_for(engine, "connect")

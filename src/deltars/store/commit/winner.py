@@ -84,7 +84,7 @@ def _is_serializable(connection: Connection, database: Database, commit: Commit,
     checked = list(_checked(commit))
     if commit.drops or taken.table_id not in {table_id for table_id, _, _ in checked}:
         return False  # It drops tables, or creates one whose name is taken: no level allows the second.
-    level, winners = level_of(commit.tables, "serializable"), Winners(database.backend)
+    level, winners = level_of(commit.tables, "serializable"), database.backend.shared(Winners)
     for table_id, mine, after in checked:
         if mine is not None and mine.is_exact:
             return False  # The caller allows no other version, at any level.

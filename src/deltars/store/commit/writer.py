@@ -111,9 +111,9 @@ class LogWriter:
         self._allow_diverged = allow_diverged
         self._copy_threshold = copy_threshold
         self._records_reads = records_reads
-        self._statements = CommitStatements(database.backend)
+        self._statements = database.backend.shared(CommitStatements)
         self._states = StateCache()
-        self._winners = Winners(database.backend)
+        self._winners = database.backend.shared(Winners)
         self._direct = DirectCommits(
             database,
             self._statements,

@@ -47,7 +47,7 @@ class ImportWriter:
 
     def __init__(self, database: Database) -> None:
         self._database = database
-        self._statements = CommitStatements(database.backend)
+        self._statements = database.backend.shared(CommitStatements)
 
     def register(
         self, table: NewTable, *, created_at: datetime | None = None, origin: Origin = Origin.IMPORTED

@@ -37,7 +37,7 @@ from sqlalchemy import (
 from deltars.log.arrow_values import batch_of
 from deltars.log.snapshot import file_schema
 from deltars.protocol import DomainMetadata, Metadata, Protocol, Txn
-from deltars.store.backends import Prepared
+from deltars.store.backends import Backend, Prepared
 from deltars.store.cursor_rows import PlainRows
 from deltars.store.database import Database
 from deltars.store.read.live_files import TableContents, live_files
@@ -165,12 +165,74 @@ class VersionState:
         return TableContents(self.database, self.table_id, self.version, 0, self.metadata, self.version)
 
 
+class _Statements:
+    """Statements that read what a checkpoint needs; each is compiled on first use."""
+
+    def __init__(self, backend: Backend) -> None:
+        self._backend = backend
+
+    @cached_property
+    def txns(self) -> Prepared:
+        return self._newest(dl_txn_actions, "app_id", _TXNS)
+
+    @cached_property
+    def domains(self) -> Prepared:
+        return self._newest(dl_domain_metadata, "domain", _DOMAINS)
+
+    @cached_property
+    def removed(self) -> Prepared:
+        query: Select[Any] = select(literal_column("1")).where(
+            self._is_of_table(dl_remove_files), self._is_up_to(dl_remove_files)
+        )
+        return self._backend.prepare(query.limit(literal_column("1")))
+
+    @cached_property
+    def files(self) -> Prepared:
+        table_id = self._backend.id_of(bindparam("table", type_=Text()))
+        query = live_files(table_id, _bound("version"), ADD_COLUMNS)
+        return self._backend.prepare(query.limit(_bound("most")))
+
+    def _newest(self, table: Table, key: str, rows: PlainRows) -> Prepared:
+        """Return the query for the newest action of each key."""
+        seen = (
+            select(table.c[key], func.max(table.c.version).label("version"))
+            .where(self._is_of_table(table), self._is_up_to(table))
+            .group_by(table.c[key])
+            .subquery()
+        )
+        is_newest = and_(table.c[key] == seen.c[key], table.c.version == seen.c.version)
+        query = select(*rows.columns).join_from(table, seen, is_newest).where(self._is_of_table(table))
+        return self._backend.prepare(query.order_by(table.c[key]))
+
+    def _is_up_to(self, table: Table) -> ColumnElement[bool]:
+        return table.c.version <= _bound("version")
+
+    @cached_property
+    def commit(self) -> Prepared:
+        query = select(cast(_versions.txn_id, Text), _versions.in_commit_timestamp)
+        is_version = _versions.version == _bound("version")
+        return self._backend.prepare(query.where(self._is_of_table(dl_table_versions), is_version))
+
+    @cached_property
+    def gone(self) -> Prepared:
+        query = (
+            select(_add.removed_version, func.count(), func.sum(_add.size))
+            .where(self._is_of_table(dl_add_files), _add.removed_version.between(_bound("first"), _bound("last")))
+            .group_by(_add.removed_version)
+        )
+        return self._backend.prepare(query)
+
+    def _is_of_table(self, table: Table) -> ColumnElement[bool]:
+        return table.c.table_id == self._backend.id_of(bindparam("table", type_=Text()))
+
+
 class CheckpointRows:
     """Reader of checkpoint contents of one database."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
         self._headers = VersionHeaders(database)
+        self._statements = database.backend.shared(_Statements)
 
     def at(self, table_id: UUID, version: int) -> VersionState:
         found = self._headers.at(table_id, version)
@@ -186,8 +248,9 @@ class CheckpointRows:
         )
 
     def small_parts(self, table_id: UUID, version: int) -> SmallParts:
-        values = {"table": str(table_id), "version": version}
-        statements = (self._txns, self._domains, self._removed, self._commit, self._files)
+        values = {"table": str(table_id), "version": version, "most": SMALL_FILES + 1}
+        of = self._statements
+        statements = (of.txns, of.domains, of.removed, of.commit, of.files)
         txns, domains, removed, commits, files = self._database.look_up_each([(one, values) for one in statements])
         if not commits:
             with self._database.read() as connection:
@@ -203,42 +266,6 @@ class CheckpointRows:
             batch_of(files, file_schema(ADD_COLUMNS)) if len(files) <= SMALL_FILES else None,
         )
 
-    @cached_property
-    def _txns(self) -> Prepared:
-        return self._newest(dl_txn_actions, "app_id", _TXNS)
-
-    @cached_property
-    def _domains(self) -> Prepared:
-        return self._newest(dl_domain_metadata, "domain", _DOMAINS)
-
-    @cached_property
-    def _removed(self) -> Prepared:
-        query: Select[Any] = select(literal_column("1")).where(
-            self._is_of_table(dl_remove_files), self._is_up_to(dl_remove_files)
-        )
-        return self._database.backend.prepare(query.limit(literal_column("1")))
-
-    @cached_property
-    def _files(self) -> Prepared:
-        table_id = self._database.backend.id_of(bindparam("table", type_=Text()))
-        query = live_files(table_id, _bound("version"), ADD_COLUMNS)
-        return self._database.backend.prepare(query.limit(literal_column(str(SMALL_FILES + 1))))
-
-    def _newest(self, table: Table, key: str, rows: PlainRows) -> Prepared:
-        """Return the query for the newest action of each key."""
-        seen = (
-            select(table.c[key], func.max(table.c.version).label("version"))
-            .where(self._is_of_table(table), self._is_up_to(table))
-            .group_by(table.c[key])
-            .subquery()
-        )
-        is_newest = and_(table.c[key] == seen.c[key], table.c.version == seen.c.version)
-        query = select(*rows.columns).join_from(table, seen, is_newest).where(self._is_of_table(table))
-        return self._database.backend.prepare(query.order_by(table.c[key]))
-
-    def _is_up_to(self, table: Table) -> ColumnElement[bool]:
-        return table.c.version <= _bound("version")
-
     def gone(self, table_id: UUID, first: int, last: int) -> tuple[dict[int, FileSums], tuple[str, int] | None]:
         """Return the live files that each of these versions ended, by removing them or adding them again.
 
@@ -246,27 +273,10 @@ class CheckpointRows:
         """
         values = {"table": str(table_id), "first": first, "last": last}
         before = {"table": str(table_id), "version": first - 1}
-        rows, commits = self._database.look_up_each([(self._gone, values), (self._commit, before)])
+        of = self._statements
+        rows, commits = self._database.look_up_each([(of.gone, values), (of.commit, before)])
         gone = {version: FileSums(int(count), int(size)) for version, count, size in rows}
         return gone, (str(commits[0][0]), int(commits[0][1])) if commits else None
-
-    @cached_property
-    def _commit(self) -> Prepared:
-        query = select(cast(_versions.txn_id, Text), _versions.in_commit_timestamp)
-        is_version = _versions.version == _bound("version")
-        return self._database.backend.prepare(query.where(self._is_of_table(dl_table_versions), is_version))
-
-    @cached_property
-    def _gone(self) -> Prepared:
-        query = (
-            select(_add.removed_version, func.count(), func.sum(_add.size))
-            .where(self._is_of_table(dl_add_files), _add.removed_version.between(_bound("first"), _bound("last")))
-            .group_by(_add.removed_version)
-        )
-        return self._database.backend.prepare(query)
-
-    def _is_of_table(self, table: Table) -> ColumnElement[bool]:
-        return table.c.table_id == self._database.backend.id_of(bindparam("table", type_=Text()))
 
 
 def _bound(name: str) -> BindParameter[int]:

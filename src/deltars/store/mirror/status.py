@@ -157,7 +157,7 @@ class MirrorStatusStore:
     def __init__(self, database: Database) -> None:
         self._database = database
         self._backend = database.backend
-        self._statements = MirrorStatements(database.backend)
+        self._statements = database.backend.shared(MirrorStatements)
         self._committed = CommittedVersions(database)
         self.source = database.source
 

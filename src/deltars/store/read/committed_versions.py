@@ -37,7 +37,7 @@ from deltars.errors import VersionNotFound
 from deltars.log.stages import from_microseconds
 from deltars.protocol import Action
 from deltars.store import schema
-from deltars.store.backends import Prepared, Rows
+from deltars.store.backends import Backend, Prepared, Rows
 from deltars.store.cursor_rows import PlainRows
 from deltars.store.database import Readable
 from deltars.store.read.pruning import MAX_PARTS
@@ -116,11 +116,67 @@ class _ActionStatements(NamedTuple):
     """Reads the actions of one version between two positions."""
 
 
+class _Statements:
+    """Statements that read versions; each is compiled on first use."""
+
+    def __init__(self, backend: Backend) -> None:
+        self._backend = backend
+
+    @cached_property
+    def count(self) -> Prepared:
+        return self._prepare(select(func.count()).select_from(_versions).where(self._in_range(_versions)))
+
+    @cached_property
+    def commits(self) -> Prepared:
+        query = select(*_COMMITS.columns).outerjoin_from(
+            _versions, _transactions, _transactions.c.txn_id == _versions.c.txn_id
+        )
+        return self._prepare(query.where(self._in_range(_versions)).order_by(_versions.c.version))
+
+    @cached_property
+    def kinds(self) -> Prepared:
+        # Most commits only add files: this query saves six that would return nothing.
+        each = (
+            select(literal(table.name, Text)).where(select(table.c.version).where(self._in_range(table)).exists())
+            for table in _ACTION_TABLES
+        )
+        return self._prepare(union_all(*each))
+
+    @cached_property
+    def last_ord(self) -> Prepared:
+        """Return the query for the last position in a version; -1 if the version has no action."""
+        each = (select(func.max(table.c.ord).label("ord")).where(self._in_range(table)) for table in _ACTION_TABLES)
+        last = union_all(*each).subquery()
+        return self._prepare(select(func.coalesce(func.max(last.c.ord), -1)))
+
+    @cached_property
+    def actions(self) -> dict[str, _ActionStatements]:
+        prepared = {}
+        for table in _ACTION_TABLES:
+            rows = PlainRows(column for column in table.c if column.name not in _SEARCH_COLUMNS)
+            query = select(*rows.columns).where(self._in_range(table))
+            # The type is given because an untyped parameter of LIMIT has an unknown type.
+            ordered = query.order_by(table.c.version, table.c.ord).limit(bindparam("limit", type_=BigInteger()))
+            begin, end = (bindparam(name, type_=BigInteger()) for name in ("from_ord", "to_ord"))
+            part = query.where(table.c.ord.between(begin, end))
+            prepared[table.name] = _ActionStatements(rows, self._prepare(ordered), self._prepare(part))
+        return prepared
+
+    def _in_range(self, table: Table) -> ColumnElement[bool]:
+        first, last = (bindparam(name, type_=BigInteger()) for name in ("first", "last"))
+        table_id = self._backend.id_of(bindparam("table", type_=Text()))
+        return and_(table.c.table_id == table_id, table.c.version.between(first, last))
+
+    def _prepare(self, query: Any) -> Prepared:
+        return self._backend.prepare(query)
+
+
 class CommittedVersions:
     """Reader of committed versions of one database."""
 
     def __init__(self, database: Readable) -> None:
         self._database = database
+        self._statements = database.backend.shared(_Statements)
 
     def stream(self, table_id: UUID, first: int, last: int) -> Iterator[CommittedVersion]:
         """Yield the versions from `first` to `last`, oldest first.
@@ -141,7 +197,8 @@ class CommittedVersions:
         If they hold many files, return fewer, but at least one.
         """
         values = {"table": str(table_id), "first": first, "last": first + limit - 1}
-        found, kinds = self._database.look_up_each([(self._commits, values), (self._kinds, values)])
+        of = self._statements
+        found, kinds = self._database.look_up_each([(of.commits, values), (of.kinds, values)])
         if not found:
             return []
         commits = [_COMMITS.read(row) for row in found]
@@ -151,12 +208,12 @@ class CommittedVersions:
         values |= {"last": commits[-1]["version"], "limit": FILES_AT_ONCE + 1}
         names = [name for (name,) in kinds]
         answers = self._look_up_while_there(
-            table_id, [(self._actions[name].of_versions, values) for name in names], values, len(commits)
+            table_id, [(self._statements.actions[name].of_versions, values) for name in names], values, len(commits)
         )
         actions: dict[int, list[tuple[int, Action]]] = defaultdict(list)
         complete = len(commits)
         for name, rows in zip(names, answers, strict=True):
-            read = self._actions[name].rows.read
+            read = self._statements.actions[name].rows.read
             if len(rows) > FILES_AT_ONCE:
                 complete = min(complete, read(rows[-1])["version"] - first)
             for row in map(read, rows):
@@ -169,14 +226,14 @@ class CommittedVersions:
         """Yield the actions of one version in their order, reading some thousands at a time."""
         # A version does not change, so it need not be read in one transaction.
         values: dict[str, Any] = {"table": str(table_id), "first": version, "last": version}
-        [(last,)] = self._database.look_up(self._last_ord, values)
+        [(last,)] = self._database.look_up(self._statements.last_ord, values)
         for first in range(0, last + 1, FILES_AT_ONCE):
             part = values | {"from_ord": first, "to_ord": first + FILES_AT_ONCE - 1}
-            queries = [(kind.of_a_part, part) for kind in self._actions.values()]
+            queries = [(kind.of_a_part, part) for kind in self._statements.actions.values()]
             answers = self._look_up_while_there(table_id, queries, values, 1)
             found = [
                 (row["ord"], from_row(name, row))
-                for (name, kind), rows in zip(self._actions.items(), answers, strict=True)
+                for (name, kind), rows in zip(self._statements.actions.items(), answers, strict=True)
                 for row in map(kind.rows.read, rows)
             ]
             yield from _in_order(found)
@@ -218,7 +275,7 @@ class CommittedVersions:
         """
         if not queries:
             return []
-        *answers, [(found,)] = self._database.look_up_each([*queries, (self._count, values)])
+        *answers, [(found,)] = self._database.look_up_each([*queries, (self._statements.count, values)])
         if found != num_versions:
             raise self._expired(table_id, values["first"])
         return answers
@@ -226,54 +283,6 @@ class CommittedVersions:
     def _expired(self, table_id: UUID, version: int) -> VersionNotFound:
         with self._database.read() as connection:
             return version_not_found(connection, table_id, version)
-
-    @cached_property
-    def _count(self) -> Prepared:
-        return self._prepare(select(func.count()).select_from(_versions).where(self._in_range(_versions)))
-
-    @cached_property
-    def _commits(self) -> Prepared:
-        query = select(*_COMMITS.columns).outerjoin_from(
-            _versions, _transactions, _transactions.c.txn_id == _versions.c.txn_id
-        )
-        return self._prepare(query.where(self._in_range(_versions)).order_by(_versions.c.version))
-
-    @cached_property
-    def _kinds(self) -> Prepared:
-        # Most commits only add files: this query saves six that would return nothing.
-        each = (
-            select(literal(table.name, Text)).where(select(table.c.version).where(self._in_range(table)).exists())
-            for table in _ACTION_TABLES
-        )
-        return self._prepare(union_all(*each))
-
-    @cached_property
-    def _last_ord(self) -> Prepared:
-        """Return the query for the last position in a version; -1 if the version has no action."""
-        each = (select(func.max(table.c.ord).label("ord")).where(self._in_range(table)) for table in _ACTION_TABLES)
-        last = union_all(*each).subquery()
-        return self._prepare(select(func.coalesce(func.max(last.c.ord), -1)))
-
-    @cached_property
-    def _actions(self) -> dict[str, _ActionStatements]:
-        prepared = {}
-        for table in _ACTION_TABLES:
-            rows = PlainRows(column for column in table.c if column.name not in _SEARCH_COLUMNS)
-            query = select(*rows.columns).where(self._in_range(table))
-            # The type is given because an untyped parameter of LIMIT has an unknown type.
-            ordered = query.order_by(table.c.version, table.c.ord).limit(bindparam("limit", type_=BigInteger()))
-            begin, end = (bindparam(name, type_=BigInteger()) for name in ("from_ord", "to_ord"))
-            part = query.where(table.c.ord.between(begin, end))
-            prepared[table.name] = _ActionStatements(rows, self._prepare(ordered), self._prepare(part))
-        return prepared
-
-    def _in_range(self, table: Table) -> ColumnElement[bool]:
-        first, last = (bindparam(name, type_=BigInteger()) for name in ("first", "last"))
-        table_id = self._database.backend.id_of(bindparam("table", type_=Text()))
-        return and_(table.c.table_id == table_id, table.c.version.between(first, last))
-
-    def _prepare(self, query: Any) -> Prepared:
-        return self._database.backend.prepare(query)
 
 
 def versions_of(connection: Connection, txn_id: UUID, participants: Mapping[str, int]) -> dict[UUID, int]:

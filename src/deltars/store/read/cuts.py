@@ -20,13 +20,13 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
+from typing import Any
 from uuid import UUID, uuid4
 
-from sqlalchemy import Connection, Text, cast, func, insert, select
+from sqlalchemy import Connection, Select, Text, cast, func, insert, select
 
 from deltars.errors import DatabaseError, TransactionNotFound, ValidationError
 from deltars.log.new_table import NO_VERSION
-from deltars.store.backends import Prepared
 from deltars.store.database import Database
 from deltars.store.names import name_key
 from deltars.store.read.past_versions import past_versions
@@ -99,18 +99,19 @@ class Cut:
         return {name_key(name): table_id for name, table_id, *_ in self.rows.values()}
 
 
+def _current_versions() -> Select[Any]:
+    tables = dl_tables.c
+    query = select(tables.name, cast(tables.table_id, Text), tables.current_version, tables.last_commit_ts)
+    return query.where(tables.dropped_at.is_(None))
+
+
 class Cuts:
     def __init__(self, database: Database) -> None:
         self._database = database
 
     def now(self) -> Cut:
-        return Cut({row[1]: row for row in self._database.read_all(self._current_versions)})
-
-    @cached_property
-    def _current_versions(self) -> Prepared:
-        tables = dl_tables.c
-        query = select(tables.name, cast(tables.table_id, Text), tables.current_version, tables.last_commit_ts)
-        return self._database.backend.prepare(query.where(tables.dropped_at.is_(None)))
+        statement = self._database.backend.prepared_once("current versions", _current_versions)
+        return Cut({row[1]: row for row in self._database.read_all(statement)})
 
     def at(self, commit_ts: int, *, timeout_s: float) -> Cut:
         """Return the cut as of a moment, in microseconds since 1970.

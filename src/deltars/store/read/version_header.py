@@ -11,7 +11,7 @@ version that goes, before any row that the version needs.
 
 from __future__ import annotations
 
-from functools import cached_property
+from collections.abc import Callable
 from typing import Any, NamedTuple
 from uuid import UUID
 
@@ -119,10 +119,10 @@ class VersionHeaders:
         self._known[table_id] = header
 
     def current(self, table_id: UUID) -> VersionHeader:
-        return self._read(self._open_current, table_id, None)
+        return self._read(self._statement(open_current), table_id, None)
 
     def at(self, table_id: UUID, version: int) -> VersionHeader:
-        return self._read(self._open_version, table_id, version)
+        return self._read(self._statement(open_version), table_id, version)
 
     def _read(self, statement: Prepared, table_id: UUID, version: int | None) -> VersionHeader:
         rows = self._database.look_up(statement, {"table_id": str(table_id), "version": version})
@@ -140,13 +140,9 @@ class VersionHeaders:
         assert isinstance(protocol, Protocol)
         return VersionHeader._make((*commit, metadata, protocol))
 
-    @cached_property
-    def _open_current(self) -> Prepared:
-        return self._database.backend.prepare(open_current(self._database.backend))
-
-    @cached_property
-    def _open_version(self) -> Prepared:
-        return self._database.backend.prepare(open_version(self._database.backend))
+    def _statement(self, build: Callable[[Backend], Select[Any]]) -> Prepared:
+        backend = self._database.backend
+        return backend.prepared_once(build, lambda: build(backend))
 
 
 def open_current(backend: Backend) -> Select[Any]:

@@ -69,7 +69,7 @@ from deltars.store.backends.postgresql.pipeline import (
 )
 from deltars.store.backends.postgresql.tls import HINT as TLS_HINT
 from deltars.store.backends.postgresql.tls import with_verified_tls
-from deltars.store.backends.prepared import Given, Prepared
+from deltars.store.backends.prepared import Given, Prepared, compiled_statements
 
 LARGE_ROWS = 10_000
 """Number of rows from which ADBC's faster stream is worth a separate session."""
@@ -141,7 +141,7 @@ class PostgreSQL(Backend):
             pool_timeout=pool_timeout_s,
             # Set in every BEGIN: the server's default may be stricter, and would end commits with 40001.
             isolation_level="READ COMMITTED",
-            execution_options={"schema_translate_map": {None: self.uri.schema}},
+            execution_options={"schema_translate_map": {None: self.uri.schema}, "compiled_cache": compiled_statements},
         )
         event.listen(engine, "checkout", _refuse_dead_connection)
         return engine
