@@ -55,12 +55,12 @@ def events(request: pytest.FixtureRequest) -> Frames:
     if request.param == "here":
         return _events
     spark: SparkSession = request.getfixturevalue("spark")
+    request.getfixturevalue("all_by_spark")
 
     def made(*given: Any, **more: Any) -> Any:
         rows = _events(*given, **more)
         schema = "id BIGINT, at BIGINT, op STRING, name STRING" + "".join(f", {name} STRING" for name in more)
-        # A frame that is known to be small would be applied in this process.
-        return spark.createDataFrame([tuple(row.values()) for row in rows.to_pylist()], schema).repartition(2)
+        return spark.createDataFrame([tuple(row.values()) for row in rows.to_pylist()], schema)
 
     return made
 
@@ -282,12 +282,47 @@ def test_small_spark_frames_are_applied_in_this_process(
         raise AssertionError("Spark was asked")
 
     monkeypatch.setattr("deltars.transaction.apply_changes._Application._spark_feed", unexpected)
-    frame = spark.createDataFrame(_events((1, 1, "I", "Ada"), (2, 1, "I", "Alan"), (1, 3, "U", "Ada L.")))
-    catalog.run(lambda tx: tx.apply_changes("people", frame, **FEED))
-    assert _rows(catalog.table("people")) == [(1, "Ada L.", 3), (2, "Alan", 1)]
-    many = spark.range(3).repartition(2).selectExpr("id", "id AS at", "'I' AS op", "'x' AS name")
-    with pytest.raises(AssertionError, match="Spark was asked"):
-        catalog.run(lambda tx: tx.apply_changes("people", many, **FEED))
+    events = _events((1, 1, "I", "Ada"), (2, 1, "I", "Alan"), (1, 3, "U", "Ada L."))
+    frame = spark.createDataFrame(events)
+    for name, one in (("people", frame), ("of_unknown_size", frame.mapInArrow(lambda rows: rows, frame.schema))):
+        with catalog.begin() as tx:
+            tx.apply_changes(name, one, **FEED)
+        assert _rows(catalog.table(name)) == [(1, "Ada L.", 3), (2, "Alan", 1)]
+
+
+def test_large_spark_frames_are_applied_by_spark(
+    catalog: deltars.Catalog, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They are evaluated once: a source that gives other rows each time is no exception."""
+    monkeypatch.setattr("deltars.spark.change.source.MAX_HELD_ROWS", 10)
+    monkeypatch.setattr("deltars.transaction.apply_changes.ArrowFeed", None)
+    frame = spark.range(20).repartition(2).selectExpr("id", "id AS at", "'I' AS op", "uuid() AS name")
+    with catalog.begin() as tx:
+        for name in ("one", "two"):
+            tx.apply_changes(name, frame, **FEED)
+        tx.apply_changes("history", frame, stored_as_scd_type=2, **FEED)
+    assert [len(_rows(catalog.table(name))) for name in ("one", "two", "history")] == [20] * 3
+
+
+@pytest.mark.parametrize(
+    ("wrong", "said"),
+    [
+        ({"keys": "nope"}, "nope"),
+        ({"sequence_by": "nope"}, "nope"),
+        ({"apply_as_deletes": "nope = 1"}, "nope"),
+        ({"apply_as_deletes": "op +"}, "apply_as_deletes"),
+    ],
+)
+def test_mistakes_about_a_spark_frame_are_found_before_a_job_runs(
+    catalog: deltars.Catalog, spark: SparkSession, wrong: dict[str, str], said: str
+) -> None:
+    def fail(_: Any) -> Any:
+        raise AssertionError("a job ran")
+
+    frame = spark.createDataFrame(_events((1, 1, "I", "Ada")))
+    frame = frame.mapInArrow(fail, frame.schema)
+    with pytest.raises(deltars.DeltarsError, match=said), catalog.begin() as tx:
+        tx.apply_changes("people", frame, **{**FEED, **wrong})
 
 
 def test_frames_of_every_kind_need_no_spark(catalog: deltars.Catalog) -> None:

@@ -31,7 +31,11 @@ def _sorted(rows: list[Row]) -> list[str]:
 @pytest.fixture(params=["here", pytest.param("spark", marks=pytest.mark.soak(only=True))])
 def spark_or_here(request: pytest.FixtureRequest) -> SparkSession | None:
     """Who applies the events: Spark, or this process."""
-    return request.getfixturevalue("spark") if request.param == "spark" else None
+    if request.param == "here":
+        return None
+    request.getfixturevalue("all_by_spark")
+    spark: SparkSession = request.getfixturevalue("spark")
+    return spark
 
 
 def _check(
@@ -44,8 +48,7 @@ def _check(
         table = f"{name}{number}"
         for batch in batches(draw, events, 3):
             rows = _frame(batch)
-            # Spark applies a frame that is not known to be small.
-            frame = rows if spark is None else spark.createDataFrame(rows).repartition(2)
+            frame = rows if spark is None else spark.createDataFrame(rows)
             with catalog.begin(isolation="serializable") as tx:
                 tx.apply_changes(
                     table,

@@ -19,10 +19,10 @@ from benchmarks.rig import Rig, open_rig
 from tests.support.postgres import PostgresServer
 
 DOCS = Path(__file__).parents[2] / "docs"
-SOAK = ("embedded_commits", "mirror_lag", "ten_rows", "threads")
-"""These start processes as `commits` does, and repeat it."""
+SHORT = ("bulk", "embedded_commits", "growth_files", "imports", "row_changes_arrow", "scale_standby", "transactions")
+"""Lanes of every kind; `make soak-all` runs all of them."""
 TINY = [
-    pytest.param(lane, id=lane.name, marks=[pytest.mark.soak(only=True)] if lane.name in SOAK else [])
+    pytest.param(lane, id=lane.name, marks=[] if lane.name in SHORT else [pytest.mark.soak(only=True)])
     for lane in LANES.values()
     if "tiny" in lane.sizes
 ]

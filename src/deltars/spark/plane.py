@@ -12,6 +12,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql import types as T  # noqa: N812
 
+from deltars.data.change_feed import ChangeFeed
 from deltars.data.changes import ChangeScans
 from deltars.data.conditions import Condition
 from deltars.data.row_change import ChangePlane
@@ -105,10 +106,13 @@ class SparkPlane:
         """Return the session's time zone. Python may not know it."""
         return _zone_name(spark)
 
-    def small_rows(self, frame: DataFrame) -> pa.Table | None:
-        """Return all rows of a frame whose plan says that it is small; None for other frames."""
+    def hold_events(self, frame: DataFrame, feed: ChangeFeed) -> DataFrame | pa.Table:
+        """Return the rows of a frame, evaluated once: as an Arrow table if they are few."""
+        from deltars.spark.change.events import hold_events
+
         with translate_task_errors([]):
-            return small_rows(frame)
+            rows = small_rows(frame)
+        return hold_events(frame, feed) if rows is None else rows
 
     def query(
         self,

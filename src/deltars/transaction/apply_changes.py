@@ -39,7 +39,6 @@ from deltars.transaction.staged_table import StagedTable, Step
 from deltars.transaction.view import View
 
 if TYPE_CHECKING:
-    import pyarrow as pa
     from pyspark.sql import SparkSession
 
     from deltars.transaction.row_statements import RowStatements
@@ -93,10 +92,8 @@ class _Application:
     def _read(self, df: Frame) -> tuple[FeedPlane, Events]:
         """Read the events once, and choose who applies them: this process, if there is little to read."""
         session = running_spark(self._checked.spark or getattr(df, "sparkSession", None))
-        source: object = df
-        if type(df).__module__.startswith("pyspark."):
-            source = self._small_rows(df)
-        if source is not None:
+        source: object = self._held(df) if _is_of_spark(df) else df
+        if not _is_of_spark(source):
             here = ArrowFeed("UTC" if session is None else spark_plane().zone(session))
             rows, names = here.opened(source)
             source = rows
@@ -111,12 +108,17 @@ class _Application:
                 if session is None:
                     raise only_with_spark(error.message) from error
         by_spark = self._spark_feed(session)
-        return by_spark, self._events(by_spark, *by_spark.opened(df if source is None else source))
+        return by_spark, self._events(by_spark, *by_spark.opened(source))
 
-    def _small_rows(self, df: Any) -> pa.Table | None:
-        """Return the rows of a small Spark frame, unless Columns of Spark are to be computed on it."""
+    def _held(self, df: Any) -> Any:
+        """Return the rows of a Spark frame, as an Arrow table if they are few. Columns of Spark need it as it is."""
         given = (self._feed.sequence_by, self._feed.apply_as_deletes)
-        return spark_plane().small_rows(df) if all(isinstance(one, str | None) for one in given) else None
+        if not all(isinstance(one, str | None) for one in given):
+            return df
+        table = self._table(self._target)
+        if table is not None and table.metadata is not None:
+            _check_table(table.metadata.schema, self._feed)
+        return spark_plane().hold_events(df, self._feed)
 
     def _events(self, plane: FeedPlane, source: object, names: Sequence[str]) -> Events:
         given = self._feed.columns(names)
@@ -288,6 +290,10 @@ def _by_action(merge: MergeBuilder, action: str, on: Sequence[str], values: Sequ
 
 def _of_source(name: str) -> str:
     return f"s.{quoted(name)}"
+
+
+def _is_of_spark(frame: object) -> bool:
+    return type(frame).__module__.startswith("pyspark.")
 
 
 def _check_table(table: StructType, feed: ChangeFeed) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+import pyarrow as pa
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql import types as T  # noqa: N812
@@ -26,9 +27,9 @@ from deltars.data.row_change import KeyValues, Merge
 from deltars.protocol import StructType
 from deltars.spark.change.assignment import assigned
 from deltars.spark.change.expressions import analysis_errors, checked_condition
-from deltars.spark.change.source import read_source
+from deltars.spark.change.source import as_frame, hold, read_source, refuse_repeated
 from deltars.spark.read.columns import quoted
-from deltars.spark.schema import schema_to_spark, table_schema
+from deltars.spark.schema import schema_from_spark, schema_to_spark, table_schema
 from deltars.spark.write.checks import translate_task_errors
 
 _UNORDERED = (T.MapType, T.VariantType)
@@ -75,10 +76,7 @@ def read_events(
 ) -> Events:
     """Read the events once. `table` is the schema of the target, if it exists."""
     columns = given if table is None else given.spelt_as(table)
-    chosen, sequence, deleted = _chosen(frame, feed, given)
-    types = {field.name: field.dataType for field in chosen.schema.fields}
-    if not _has_order(types[sequence]):
-        raise no_order(types[sequence].simpleString())
+    chosen, sequence, deleted, types = _chosen(frame, feed, given)
     wanted = _wanted(types, feed, given, columns, sequence, table)
     is_deleted = F.col(deleted)
     casts = []
@@ -95,6 +93,14 @@ def read_events(
     return Events(once, columns, sequence, deleted, wanted[sequence], source.keys)
 
 
+def hold_events(frame: DataFrame, feed: ChangeFeed) -> DataFrame | pa.Table:
+    """Check the columns of a frame of events, and evaluate it once. Return its rows, as an Arrow table if few."""
+    opened = as_frame(frame.sparkSession, frame)
+    refuse_repeated(schema_from_spark(opened.schema))
+    _chosen(opened, feed, feed.columns(opened.columns))
+    return hold(frame.sparkSession, opened)
+
+
 def _equal_keys(keys: Sequence[str]) -> str:
     """Return the condition of a merge on keys."""
     return " AND ".join(f"t.{quoted(key)} = s.{quoted(key)}" for key in keys)
@@ -106,7 +112,10 @@ def comparable(name: str, kind: T.DataType) -> Column:
     return column if _has_order(kind) else F.to_json(F.struct(column))
 
 
-def _chosen(frame: DataFrame, feed: ChangeFeed, columns: FeedColumns) -> tuple[DataFrame, str, str]:
+def _chosen(
+    frame: DataFrame, feed: ChangeFeed, columns: FeedColumns
+) -> tuple[DataFrame, str, str, dict[str, T.DataType]]:
+    """Return the events with their sequence and whether they delete, the names of these two columns, and all types."""
     sequence, deleted = free_names(("sequence", "deleted"), {name.lower() for name in frame.columns})
     by = feed.sequence_by
     if isinstance(by, str):
@@ -117,8 +126,11 @@ def _chosen(frame: DataFrame, feed: ChangeFeed, columns: FeedColumns) -> tuple[D
     kept = [F.col(quoted(name)) for name in columns.kept]
     with analysis_errors("sequence_by", "sequence_by"):
         chosen = frame.select(*kept, by.alias(sequence), F.coalesce(is_deleted, F.lit(False)).alias(deleted))
-        _ = chosen.schema  # Spark Connect analyses the frame only now
-    return chosen, sequence, deleted
+        # Spark Connect analyses the frame only now.
+        types = {field.name: field.dataType for field in chosen.schema.fields}
+    if not _has_order(types[sequence]):
+        raise no_order(types[sequence].simpleString())
+    return chosen, sequence, deleted, types
 
 
 def _wanted(
