@@ -2,7 +2,8 @@
 # and every tool runs as `python -m`, because scripts in .venv/bin break where the path is long or has a space in it.
 
 PY := .venv/bin/python
-WORKERS ?= 2
+# Three on two cores: tests wait for a database or for Java.
+WORKERS ?= 3
 MINUTES ?= 30
 PYTEST_ARGS ?=
 LANES ?=
@@ -10,7 +11,7 @@ LANES ?=
 export PYTHONDONTWRITEBYTECODE :=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test lint types imports quick unit coverage format soak soak-all fuzz test-spark-matrix bench bench-quick docs notebooks requirements constraints clean
+.PHONY: help setup demo test lint types imports compiled quick unit coverage format soak soak-all fuzz test-spark-matrix bench bench-quick docs notebooks requirements constraints clean
 
 help:  ## Say what each target does
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-17s %s\n", $$1, $$2 }' Makefile
@@ -25,7 +26,9 @@ demo: setup  ## Play a feature store in seven acts, on SQLite and a local Spark;
 	@$(PY) -m deltars.cli demo $(if $(CONSOLE),--console)
 	@echo '    make docs                           # builds the documentation; then open build/site/index.html'
 
-test: setup lint types imports unit  ## Check everything: lint, types, import rules and the whole test suite
+test: setup  ## Check everything: lint, types, import rules and the whole test suite
+	@$(MAKE) --no-print-directory --jobs 2 lint types imports compiled
+	@$(MAKE) --no-print-directory unit
 
 lint: setup  ## Check style and formatting
 	@$(PY) -m ruff check .
@@ -43,6 +46,10 @@ quick: setup  ## Run, in two minutes, what needs no Java and has SQLite for a ca
 
 unit: setup build/spark-classes.jsa  ## Run the test suite; PYTEST_ARGS="-k name" for a part of it, WORKERS=0 for one process
 	@$(PY) -m pytest -n $(WORKERS) --dist loadgroup $(PYTEST_ARGS)
+
+# Done beside the checks, which leave a core idle: else every worker would compile all tests.
+compiled: setup build/spark-classes.jsa
+	@$(PY) -m pytest --collect-only -qq > /dev/null
 
 # It makes each start of Spark cheaper; without Java there is none, and the tests that need Java say so.
 build/spark-classes.jsa: .venv/.installed tests/support/class_archive.py

@@ -2,7 +2,8 @@
 
 A test that takes `catalog_uri` runs on PostgreSQL, SQLite and DuckDB; `@pytest.mark.backends("sqlite")`
 narrows that at collection, so nothing is skipped. `@pytest.mark.every_case_on("sqlite")` narrows the cases of a
-parametrised test: the other backends take its first case, and their other cases run in `make soak-all`.
+parametrised test: the other backends take its first case, and their other cases run in `make soak-all`. DuckDB takes
+the first case of any test, unless the test names it.
 """
 
 from __future__ import annotations
@@ -155,10 +156,7 @@ def _freeze() -> None:
 
 
 def _leave_cases_to_soak(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leave to `make soak-all` tests marked `soak(only=True)`, and most cases of those marked `every_case_on`.
-
-    Of the latter, all cases run on the backends that the marker names, and the first on each other.
-    """
+    """Leave to `make soak-all` tests marked `soak(only=True)`, and cases that repeat what another database shows."""
     kept: list[pytest.Item] = []
     left: list[pytest.Item] = []
     taken: set[tuple[str, str]] = set()
@@ -166,9 +164,9 @@ def _leave_cases_to_soak(config: pytest.Config, items: list[pytest.Item]) -> Non
         if _is_for_soak(item):
             (kept if soak.is_soak() else left).append(item)
             continue
-        marker, callspec = item.get_closest_marker("every_case_on"), getattr(item, "callspec", None)
+        callspec = getattr(item, "callspec", None)
         backend = callspec.params.get("backend") if callspec is not None else None
-        if marker is None or backend is None or backend in marker.args:
+        if backend is None or backend in _databases_of_every_case(item):
             kept.append(item)
             continue
         test = item.nodeid.partition("[")[0], backend
@@ -183,6 +181,14 @@ def _leave_cases_to_soak(config: pytest.Config, items: list[pytest.Item]) -> Non
     if left:
         config.hook.pytest_deselected(items=left)
         items[:] = kept
+
+
+def _databases_of_every_case(item: pytest.Item) -> tuple[str, ...]:
+    """Return the databases on which all cases of a test run: those that it names, or else all but DuckDB."""
+    marker, named = item.get_closest_marker("every_case_on"), item.get_closest_marker("backends")
+    if marker is not None:
+        return marker.args
+    return named.args if named is not None else tuple(name for name in BACKENDS if name != "duckdb")
 
 
 def _is_for_soak(item: pytest.Item) -> bool:

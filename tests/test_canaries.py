@@ -117,7 +117,10 @@ def lineage(canaries: Canaries, server: str) -> Iterator[None]:
 
 
 @pytest.mark.backends("postgres")
-@pytest.mark.parametrize("place", ["arguments", "environment", "file"])
+@pytest.mark.parametrize(
+    "place",
+    ["arguments", *(pytest.param(place, marks=pytest.mark.soak(only=True)) for place in ("environment", "file"))],
+)
 def test_secret_of_a_catalog_is_seen_nowhere(
     place: str, migrated_uri: str, store: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

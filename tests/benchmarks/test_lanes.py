@@ -19,7 +19,7 @@ from benchmarks.rig import Rig, open_rig
 from tests.support.postgres import PostgresServer
 
 DOCS = Path(__file__).parents[2] / "docs"
-SHORT = ("bulk", "embedded_commits", "growth_files", "imports", "row_changes_arrow", "scale_standby", "transactions")
+SHORT = ("bulk", "embedded_commits", "growth_files", "imports", "row_changes_arrow", "transactions")
 """Lanes of every kind; `make soak-all` runs all of them."""
 TINY = [
     pytest.param(lane, id=lane.name, marks=[] if lane.name in SHORT else [pytest.mark.soak(only=True)])

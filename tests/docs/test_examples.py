@@ -23,6 +23,8 @@ PAGES = [
     for page in (ROOT / "README.md", *sorted(ROOT.glob("docs/**/*.md")))
     if "```python" in page.read_text() or "invisible-code-block: python" in page.read_text()
 ]
+LONG = ROOT / "docs/guides/derived-tables.md"
+"""Its streams take longest, and `tests/streams/test_transactions_stream.py` has the same ones."""
 SYBIL = Sybil(parsers=[PythonCodeBlockParser()], path=str(ROOT))
 
 
@@ -59,7 +61,10 @@ def lake(
     postgres_server.drop_database("lake")
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+@pytest.mark.parametrize(
+    "page",
+    [pytest.param(page, id=str(page.relative_to(ROOT)), marks=pytest.mark.soak(only=page == LONG)) for page in PAGES],
+)
 def test_the_examples_of_a_page_run(page: Path, lake: dict[str, Any]) -> None:
     document = SYBIL.parse(page)
     document.namespace.update(lake)

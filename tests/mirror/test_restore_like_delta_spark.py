@@ -35,6 +35,7 @@ def told(place: Path, version: int) -> dict[str, Any]:
     }
 
 
+@pytest.mark.soak(only=True)
 def test_restore_says_what_delta_spark_says(catalog: deltars.Catalog, tmp_path: Path, delta_spark: DeltaSpark) -> None:
     theirs = tmp_path / "theirs"
     write_deltalake(theirs, pa.table({"id": [1, 2]}))

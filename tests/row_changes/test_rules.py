@@ -173,7 +173,7 @@ def test_names_that_need_quotes_and_look_like_aliases_work(
     [
         pytest.param(False, {}, id="arrow-rewritten", marks=pytest.mark.soak(only=True)),
         pytest.param(False, VECTORS, id="arrow-vectors"),
-        pytest.param(True, {"delta.columnMapping.mode": "id"}, id="spark-rewritten"),
+        pytest.param(True, {"delta.columnMapping.mode": "id"}, id="spark-rewritten", marks=pytest.mark.soak(only=True)),
         pytest.param(True, VECTORS, id="spark-vectors", marks=pytest.mark.soak(only=True)),
     ],
 )

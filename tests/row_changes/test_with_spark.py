@@ -61,7 +61,10 @@ def _cached(frame: DataFrame) -> DataFrame:
 # -- cached frames -----------------------------------------------------------------------------------------------------
 
 
-@STORAGES
+@pytest.mark.parametrize(
+    "properties",
+    [pytest.param({}, id="rewritten", marks=pytest.mark.soak(only=True)), pytest.param(VECTORS, id="vectors")],
+)
 def test_frames_that_the_user_cached_are_changed_and_merged_as_they_are(
     catalog: deltars.Catalog, spark: SparkSession, by_jobs: None, properties: dict[str, str]
 ) -> None:

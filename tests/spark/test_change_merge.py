@@ -490,6 +490,7 @@ def test_merge_by_spark_connect(connect_url: str, tmp_path: Path) -> None:
                 merged(changes, scan, Merge(frame, on, wrong))
 
 
+@pytest.mark.soak(only=True)
 def test_a_source_of_files_that_holds_more_rows_than_estimated_stays_in_spark(
     spark: SparkSession, changes: SparkChanges, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

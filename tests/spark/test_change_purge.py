@@ -69,6 +69,7 @@ def test_shares_have_about_the_same_size() -> None:
     assert spark_purge.deal_out({7: 1}, 4) == [[7]]
 
 
+@pytest.mark.soak(only=True)
 def test_purge_by_spark_connect(connect_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(spark_purge, "HERE_BYTES", 0)
     with connected(connect_url) as remote:

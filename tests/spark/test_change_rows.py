@@ -179,7 +179,9 @@ def test_generated_columns_are_left_out_unless_they_are_assigned(changes: SparkC
     assert frame.columns == ["id", "twice"]  # type: ignore[attr-defined]
 
 
-@pytest.fixture(params=[True, False], ids=["ansi", "not ansi"])
+@pytest.fixture(
+    params=[pytest.param(True, id="ansi"), pytest.param(False, id="not ansi", marks=pytest.mark.soak(only=True))]
+)
 def _ansi(spark: SparkSession, request: pytest.FixtureRequest) -> Iterator[None]:
     before = spark.conf.get("spark.sql.ansi.enabled")
     spark.conf.set("spark.sql.ansi.enabled", str(request.param).lower())

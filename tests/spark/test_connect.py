@@ -114,6 +114,7 @@ def test_many_files_go_by_a_list_that_the_server_reads_and_one_by_one_where_it_c
     assert "passing each file instead" in caplog.text
 
 
+@pytest.mark.soak(only=True)
 def test_views_and_queries_see_every_table_at_one_cut(catalog: deltars.Catalog, remote: SparkSession) -> None:
     with catalog.begin() as tx:
         tx.write("features", remote.range(5))
@@ -155,6 +156,7 @@ def test_deleted_rows_and_files_that_spark_would_hide_are_read_as_elsewhere(
     assert content(SparkPlane().read(remote, scan)) == wanted
 
 
+@pytest.mark.soak(only=True)
 def test_long_write_shows_how_far_the_server_is(remote: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(progress_bar, "PATIENCE_S", 0.0)
     slow = remote.sql("select java_method('java.lang.Thread', 'sleep', 2500L) from range(0, 4, 1, 4)")
