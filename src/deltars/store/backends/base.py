@@ -68,7 +68,7 @@ T = TypeVar("T")
 MAX_KEPT = 500
 """How many statements `Backend.prepared_once` keeps."""
 
-MAX_SHARED = 100
+MAX_SHARED = 500
 """How many objects `Backend.shared` keeps."""
 
 _kept = Remembered[Hashable, Prepared](MAX_KEPT)
