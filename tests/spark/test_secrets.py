@@ -23,6 +23,8 @@ from tests.support.spark import connect_server, connected
 from tests.support.templates import CatalogTemplates
 
 PATIENCE_S = 240
+OPERATING = Path(__file__).parents[2] / "docs/guides/operating-postgresql.md"
+HIDDEN = "spark.sql.redaction.string.regex"
 
 
 @pytest.fixture
@@ -99,7 +101,10 @@ def test_credentials_are_not_seen_on_a_connect_server(
 ) -> None:
     scratch = tmp_path / "server"
     scratch.mkdir()
-    with connect_server(scratch, settings(scratch)) as url:
+    # What the guide says to set: a server's UI and event log have the text of each request.
+    said = re.search(rf"{re.escape(HIDDEN)} +(.+)", OPERATING.read_text())
+    assert said is not None
+    with connect_server(scratch, {**settings(scratch), HIDDEN: said[1]}) as url:
         with connected(url) as remote:
             plans = work(remote, asked)
         log = scratch / "connect.log"
