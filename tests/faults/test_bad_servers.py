@@ -61,14 +61,14 @@ def test_sessions_that_an_administrator_ends_lose_nothing(
 
 @contextmanager
 def _ending_sessions(uri: str, lot: random.Random) -> Iterator[list[int]]:
-    """End one session of deltars' after the other, a few times a second."""
+    """End one session of deltars' after the other, a few times a second, and wait until each is gone."""
     stop, count = threading.Event(), [0]
 
     def end() -> None:
         with postgres_connection(parse_catalog_uri(uri)) as session:
             while not stop.wait(lot.uniform(0.05, 0.6)):
                 ended = session.execute(
-                    "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = current_database()"
+                    "SELECT pg_terminate_backend(pid, 5000) FROM pg_stat_activity WHERE datname = current_database()"
                     " AND application_name LIKE 'deltars%' ORDER BY random() LIMIT 1"
                 ).fetchall()
                 count[0] += len(ended)
