@@ -119,6 +119,9 @@ class Backend(ABC):
     chains_writes: ClassVar[bool]
     """Whether one statement can contain all inserts of a commit (data-modifying CTEs)."""
 
+    deletes_referenced_rows: ClassVar[bool] = True
+    """Whether one transaction can delete a row together with those that refer to it."""
+
     survives_fork: ClassVar[bool]
 
     array_marks: ClassVar[tuple[str, str, str]] = ("[", "null", "]")

@@ -56,6 +56,7 @@ class DuckDB(Backend):
     migrates_on_connect = True
     locks_rows = False
     chains_writes = False
+    deletes_referenced_rows = False
     # A forked child would write to its parent's open file without the parent noticing.
     survives_fork = False
     driver_errors = (duckdb.Error,)

@@ -167,11 +167,24 @@ class HistoryDeletion:
 
     def delete_table(self, table_id: UUID) -> None:
         """Delete a table that has no history any more."""
+        with self._writing() as connection:
+            if self._database.backend.locks_rows:
+                # In the order of all others: the table, then its status.
+                connection.execute(
+                    select(dl_tables.c.table_id).where(dl_tables.c.table_id == table_id).with_for_update()
+                )
+            connection.execute(delete(dl_mirror_status).where(dl_mirror_status.c.table_id == table_id))
+            # Without its status, a purge that was interrupted is not found again.
+            if self._database.backend.deletes_referenced_rows:
+                self._delete_names(connection, table_id)
+                return
+        with self._writing() as connection:
+            self._delete_names(connection, table_id)
+
+    def _delete_names(self, connection: Connection, table_id: UUID) -> None:
         # `dl_maintenance` says that the purge has begun. It stays as long as the table can be found.
-        for owners in ((dl_mirror_status,), (dl_maintenance, dl_tables)):
-            with self._writing() as connection:
-                for owner in owners:
-                    connection.execute(delete(owner).where(owner.c.table_id == table_id))
+        for owner in (dl_maintenance, dl_tables):
+            connection.execute(delete(owner).where(owner.c.table_id == table_id))
 
     def expired_transactions(self, before_us: int) -> Iterator[list[ExpiredTransaction]]:
         """Yield the transactions before a time none of whose versions is left, some hundred at a time."""
